@@ -3,6 +3,7 @@ package resource
 import (
 	"fmt"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -180,8 +181,8 @@ func TestARefusedPodKeepsNothing(t *testing.T) {
 	})
 }
 
-// Pods come and go at random, the daemon restarts, and the plugin is slow at random: each pod is aligned, and nobody
-// has what another has.
+// Pods come and go at random, the daemon restarts, and the plugin is slow at random: each pod is aligned, nobody has
+// what another has, and a restart changes nothing of what pods have.
 func TestPodsThatComeTogether(t *testing.T) {
 	for seed := range uint64(30) {
 		scope := []string{"pod", "container"}[seed%2]
@@ -194,7 +195,7 @@ func TestPodsThatComeTogether(t *testing.T) {
 func (b *bed) crowd(r *rand.Rand, scope string) {
 	b.two(scope)
 	b.on(0, 0, 0, 1, 1, 1)
-	alive := map[string]*corev1.Pod{}
+	alive, given := map[string]*corev1.Pod{}, 0
 	for round := range 12 {
 		for _, what := range []string{gpu, "preferred " + gpu} {
 			if r.IntN(2) == 0 {
@@ -213,15 +214,27 @@ func (b *bed) crowd(r *rand.Rand, scope string) {
 		}
 		b.come(pods...)
 		if r.IntN(4) == 0 {
+			before := b.allocated(alive)
 			b.stop()
 			b.start()
 			b.on(0, 0, 0, 1, 1, 1)
+			after := b.allocated(alive)
+			for uid, had := range before {
+				if has := after[uid]; !reflect.DeepEqual(has, had) {
+					b.t.Errorf("after a restart %s has %+v, and had %+v", uid, has, had)
+				}
+			}
 		}
 		for what := range b.hang {
 			b.release(what)
 		}
 		if b.settled(alive, scope); b.t.Failed() {
 			return
+		}
+		for _, pod := range pods {
+			if b.allocation(string(pod.UID)).Phase == topic.Allocated {
+				given++
+			}
 		}
 		for uid, pod := range alive {
 			if r.IntN(3) == 0 || b.allocation(uid).Phase != topic.Allocated {
@@ -230,6 +243,20 @@ func (b *bed) crowd(r *rand.Rand, scope string) {
 			}
 		}
 	}
+	if given < 6 {
+		b.t.Errorf("%d pods got what they asked for in 12 rounds", given)
+	}
+}
+
+// allocated is what those of the pods have that have got what they asked for.
+func (b *bed) allocated(pods map[string]*corev1.Pod) map[string]map[string]topic.ContainerAllocation {
+	all := map[string]map[string]topic.ContainerAllocation{}
+	for uid := range pods {
+		if a := b.allocation(uid); a.Phase == topic.Allocated {
+			all[uid] = a.Containers
+		}
+	}
+	return all
 }
 
 // settled fails unless each pod is aligned or refused, and nothing has two owners.
