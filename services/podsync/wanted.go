@@ -87,8 +87,8 @@ func (w *wanted) reportMirrors() {
 	w.mirrors = mirrors
 }
 
-// reportUnknown states that no source has delivered. What was said of them is true only while the daemon runs: until the
-// next one does, the node may be another agent's, whose pods would be taken for pods that nobody wants.
+// reportUnknown states that no source has delivered. What was said of them is true only while the daemon runs: until
+// the next one does, the node may be another agent's, whose pods would be taken for pods that nobody wants.
 func (w *wanted) reportUnknown() {
 	unknown := topic.Sources{Waiting: w.sources}
 	if w.reported != nil {

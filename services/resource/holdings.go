@@ -89,9 +89,9 @@ func (h *holdings) tryOnly(pod *corev1.Pod) {
 	}
 }
 
-// share keeps the devices for a container that it doesn't have, and gives it its CPUs and its memory, near to them. What
-// is asked first is told and counted where more than one is missing: the order is the kubelet's. It may be called again
-// for a container that has them already. The error refuses the pod.
+// share keeps the devices for a container that it doesn't have, and gives it its CPUs and its memory, near to them.
+// What is asked first is told and counted where more than one is missing: the order is the kubelet's. It may be called
+// again for a container that has them already. The error refuses the pod.
 func (h *holdings) share(pod *corev1.Pod, c *corev1.Container, affinity numa.Hint, r *devices.Reservation) error {
 	for _, q := range h.needs(pod, c, affinity) {
 		if err := r.Keep(q); err != nil {

@@ -197,9 +197,9 @@ func (r *recalled) release(log *slog.Logger, uid, container, what, why string) {
 }
 
 // recall takes over what an earlier run, or a kubelet, has left. What doesn't fit the machine or the policy any more is
-// released, and said. A file that can't be used is passed over; of CPUs and devices the bus tells then. Pods whose devices were
-// written down before the machine was booted, and that weren't said to have any since, don't run: their plugins are
-// asked again.
+// released, and said. A file that can't be used is passed over; of CPUs and devices the bus tells then. Pods whose
+// devices were written down before the machine was booted, and that weren't said to have any since, don't run: their
+// plugins are asked again.
 func (h *holdings) recall(f files, before predecessor, booted time.Time, log *slog.Logger) recalled {
 	found := recalled{before: before.pods, gone: before.node.Gone, released: map[string][]string{}}
 	found.unpinned.memory = before.node.SharedMemoryNodes != ""

@@ -31,8 +31,8 @@ func PendingBefore(s *corev1.PodStatus, waits bool) *Pending {
 	return nil
 }
 
-// begunBefore is a resize that was allocated to the pod and isn't done yet, as its status says; nil if there is none. So
-// it may be when the node is taken over from a kubelet, or the bus has lost its state.
+// begunBefore is a resize that was allocated to the pod and isn't done yet, as its status says; nil if there is none.
+// So it may be when the node is taken over from a kubelet, or the bus has lost its state.
 func begunBefore(pod *corev1.Pod, status *corev1.PodStatus) *topic.Resize {
 	begun := slices.IndexFunc(status.Conditions, func(c corev1.PodCondition) bool {
 		return c.Type == corev1.PodResizeInProgress && c.Status == corev1.ConditionTrue
