@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"kubelot.dev/bus"
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/cli/internal/handover"
 	"kubelot.dev/cli/internal/running"
@@ -175,6 +176,10 @@ func (o *takeoverOptions) inForeground(ctx context.Context, kubelet takeover.Pro
 		return err
 	}
 	fmt.Fprintf(o.stdout, "the kubelet has stopped; the crew starts\n")
+	if err := bus.Disown(o.runDir); err != nil {
+		fmt.Fprintf(o.stderr, "kubelot: %v\n", err)
+		return execute(kubelet.Executable, kubelet.Args)
+	}
 	taken := false
 	crewCtx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -229,7 +234,7 @@ func (o *takeoverOptions) withSystemd(ctx context.Context, kubelet takeover.Proc
 	if err := o.takeFlags(lasting, flags, kubelet.Environ()); err != nil {
 		return fmt.Errorf("nothing was changed: %w", err)
 	}
-	err := takeover.Swap(ctx, kubelet.Unit, takeover.Crew, func(ctx context.Context) error {
+	err := takeover.Swap(ctx, o.runDir, kubelet.Unit, takeover.Crew, func(ctx context.Context) error {
 		fmt.Fprintf(o.stdout, "%s has stopped; the crew starts\n", kubelet.Unit)
 		return takeover.Well(ctx, o.patience, o.read)
 	})
@@ -350,7 +355,9 @@ func startKubelet(ctx context.Context, out io.Writer, runDir, unit string) error
 	if err := takeover.Returnable(ctx, runDir, unit); err != nil {
 		return fmt.Errorf("nothing was changed: %w", err)
 	}
-	err := takeover.Swap(ctx, takeover.Crew, unit, func(ctx context.Context) error { return takeover.Stays(ctx, unit) })
+	err := takeover.Swap(ctx, runDir, takeover.Crew, unit, func(ctx context.Context) error {
+		return takeover.Stays(ctx, unit)
+	})
 	if err != nil {
 		return err
 	}

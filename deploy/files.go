@@ -40,6 +40,7 @@ const (
 	// builtFor is the prefix in the units.
 	builtFor = "/usr"
 	dropIn   = "10-one-agent.conf"
+	disown   = "10-kubelot-disown.conf"
 )
 
 // Files are all files of all parts below a prefix such as /usr, in the order of their paths.
@@ -48,6 +49,7 @@ func Files(prefix string) ([]File, error) {
 	wants := units + "kubelot.target.wants/"
 	list := []File{
 		{Part: Common, Path: units + "kubelot-.service.d/" + dropIn, Content: read("one-agent.conf")},
+		{Part: Common, Path: units + "kubelet.service.d/" + disown, Content: read("disown.conf")},
 		{Part: Common, Path: prefix + "/lib/systemd/system-preset/85-kubelot.preset", Content: read("kubelot.preset")},
 		{Part: Common, Path: prefix + "/lib/tmpfiles.d/kubelot.conf", Content: read("kubelot.tmpfiles")},
 		{Part: Common, Path: "/etc/default/kubelot", Content: read("kubelot.default"), Config: true},
@@ -59,8 +61,9 @@ func Files(prefix string) ([]File, error) {
 			Path:    prefix + "/lib/systemd/system-preset/80-kubelet.preset",
 			Content: read("kubelet/kubelet.preset"),
 		},
-		// A link to nothing in /etc hides the file of this name: this crew is the kubelet.
+		// A link to nothing in /etc hides the file of its name: this crew is the kubelet.
 		{Part: Kubelet, Path: "/etc/systemd/system/kubelot-.service.d/" + dropIn, Link: "/dev/null"},
+		{Part: Kubelet, Path: "/etc/systemd/system/kubelet.service.d/" + disown, Link: "/dev/null"},
 	}
 	if sysusers, err := systemd.ReadFile("systemd/kubelot.sysusers"); err == nil {
 		list = append(list, File{Part: Common, Path: prefix + "/lib/sysusers.d/kubelot.conf", Content: sysusers})

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"kubelot.dev/bus"
 	"kubelot.dev/daemon/atomicfile"
 )
 
@@ -18,8 +19,12 @@ const (
 	formatFile  = "format"
 )
 
-// sameFormat is an error unless the store is new or of this format. A new one gets the format's number.
+// sameFormat is an error unless the store is new or of this format, and of this agent's time. A new one gets the
+// format's number.
 func sameFormat(store string) error {
+	if _, err := os.Lstat(filepath.Join(store, bus.Disowned)); err == nil {
+		return fmt.Errorf("%w: another agent has had the node since it was written", errOtherStore)
+	}
 	path := filepath.Join(store, formatFile)
 	text, err := os.ReadFile(path)
 	switch {
@@ -46,9 +51,9 @@ func writeFormat(path string) error {
 
 // discard removes what is in the store. The lock stays: it is this bus's.
 func (s *Server) discard() error {
-	for _, name := range []string{"jetstream", formatFile} {
+	for _, name := range []string{"jetstream", formatFile, bus.Disowned} {
 		if err := os.RemoveAll(filepath.Join(s.options.StoreDir, name)); err != nil {
-			return fmt.Errorf("start the bus: remove the store of another version: %w", err)
+			return fmt.Errorf("start the bus: remove the old store: %w", err)
 		}
 	}
 	return nil

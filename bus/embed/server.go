@@ -149,7 +149,7 @@ func (s *Server) Run(ctx context.Context) error {
 		case errors.Is(err, errRoomAgain):
 		case errors.Is(err, errOtherStore) && !rebuilt && ctx.Err() == nil:
 			rebuilt = true
-			s.options.Log.Warn("the bus's store has another version, creating a new one; the daemons publish their state again",
+			s.options.Log.Warn("can't go on with the bus's store, creating a new one; the daemons publish their state again",
 				"store", s.options.StoreDir, "error", err)
 			if err := s.discard(); err != nil {
 				return err

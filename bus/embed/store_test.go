@@ -222,7 +222,7 @@ func TestLargeMessages(t *testing.T) {
 	}
 }
 
-// A store that another version has made is replaced, and that is said once. One of v0.1.0, which noted no format, is
+// A store that another version has made, or from before another agent's time, is replaced, and that is said once. One of v0.1.0, which noted no format, is
 // kept.
 func TestStoreOfAnotherFormat(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -241,6 +241,16 @@ func TestStoreOfAnotherFormat(t *testing.T) {
 		"a format of nobody": {
 			change: func(t *testing.T, store string) { place(t, filepath.Join(store, "format"), "new") },
 			says:   `says format \"new\"`,
+		},
+		"another agent had the node": {
+			change: func(t *testing.T, store string) {
+				for range 2 {
+					if err := bus.Disown(filepath.Dir(store)); err != nil {
+						t.Fatal(err)
+					}
+				}
+			},
+			says: "another agent has had the node",
 		},
 		"no store at all": {
 			change: func(t *testing.T, store string) {
@@ -266,13 +276,16 @@ func TestStoreOfAnotherFormat(t *testing.T) {
 				t.Errorf("the bus has %v", values)
 			}
 			b.halt(t)
-			const rebuilt = "the bus's store has another version, creating a new one"
+			const rebuilt = "can't go on with the bus's store, creating a new one"
 			if n := strings.Count(log.String(), rebuilt); n != 1 && !c.kept || n != 0 && c.kept ||
 				!strings.Contains(log.String(), c.says) {
 				t.Errorf("want %q and that the store is kept: %v; the log:\n%s", c.says, c.kept, log.String())
 			}
 			if text, err := os.ReadFile(filepath.Join(b.options.StoreDir, "format")); err != nil || string(text) != "1\n" {
 				t.Errorf("the store's format is %q, %v", text, err)
+			}
+			if _, err := os.Lstat(filepath.Join(b.options.StoreDir, bus.Disowned)); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("the new store is disowned too: %v", err)
 			}
 		})
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"kubelot.dev/bus"
 	"kubelot.dev/bus/pause"
 	"kubelot.dev/cli/internal/handover"
 	"kubelot.dev/cli/internal/running"
@@ -18,7 +19,8 @@ const Crew = "kubelot.target"
 
 // Swap stops and disables one unit, and enables and starts another in its place. Unless well agrees that the second one
 // runs, the first one runs again. The end of ctx is a reason to go back, and never leaves the node without an agent.
-func Swap(ctx context.Context, from, to string, well func(context.Context) error) error {
+// The crew, whose bus is below runDir, always starts without what it knew before.
+func Swap(ctx context.Context, runDir, from, to string, well func(context.Context) error) error {
 	// A command of systemctl that has begun is not interrupted: nobody would know how far it has got.
 	lasting := context.WithoutCancel(ctx)
 	err := disable(lasting, from)
@@ -26,7 +28,7 @@ func Swap(ctx context.Context, from, to string, well func(context.Context) error
 		err = context.Cause(ctx)
 	}
 	if err == nil {
-		err = running.Systemctl(lasting, "enable", "--now", to)
+		err = enable(lasting, runDir, to)
 	}
 	if err == nil {
 		err = well(ctx)
@@ -35,10 +37,20 @@ func Swap(ctx context.Context, from, to string, well func(context.Context) error
 		return nil
 	}
 	stopped := disable(lasting, to)
-	if back := running.Systemctl(lasting, "enable", "--now", from); back != nil {
+	if back := enable(lasting, runDir, from); back != nil {
 		return errors.Join(err, stopped, fmt.Errorf("%s doesn't start again: %w: no agent may run now", from, back))
 	}
 	return errors.Join(fmt.Errorf("%w; %s runs again", err, from), stopped)
+}
+
+// enable enables and starts a unit.
+func enable(ctx context.Context, runDir, unit string) error {
+	if unit == Crew {
+		if err := bus.Disown(runDir); err != nil {
+			return err
+		}
+	}
+	return running.Systemctl(ctx, "enable", "--now", unit)
 }
 
 // disable stops and disables a unit. The end of the crew's doesn't wait for the daemons, which would go on for a while

@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"testing/synctest"
+
+	"kubelot.dev/bus"
 )
 
 // systemctl puts a program of that name into the path. It runs the script, and writes down how it is called.
@@ -32,6 +34,35 @@ func systemctl(t *testing.T, script string) (calls func() string) {
 }
 
 // Whatever goes wrong, and whenever somebody presses Ctrl-C, an agent runs in the end.
+// What a crew's bus knew before is of no use after another agent's time.
+func TestSwapBeginsACrewAnew(t *testing.T) {
+	for name, c := range map[string]struct {
+		from, to string
+		well     error
+		anew     bool
+	}{
+		"to the crew":                      {from: "kubelet.service", to: Crew, anew: true},
+		"to the kubelet":                   {from: Crew, to: "kubelet.service"},
+		"to the kubelet, which isn't well": {from: Crew, to: "kubelet.service", well: errors.New("ill"), anew: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			systemctl(t, "")
+			runDir := t.TempDir()
+			if err := os.Mkdir(filepath.Join(runDir, "bus"), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if err := Swap(t.Context(), runDir, c.from, c.to, func(context.Context) error {
+				return c.well
+			}); !errors.Is(err, c.well) {
+				t.Fatal(err)
+			}
+			if _, err := os.Lstat(filepath.Join(runDir, "bus", bus.Disowned)); (err == nil) != c.anew {
+				t.Errorf("the bus's store is marked: %v, want that it is: %v", err, c.anew)
+			}
+		})
+	}
+}
+
 func TestSwap(t *testing.T) {
 	const (
 		change = "disable --now a\nenable --now b\n"
@@ -65,7 +96,7 @@ func TestSwap(t *testing.T) {
 			if c.interrupted {
 				interrupt(errors.New("Ctrl-C"))
 			}
-			err := Swap(ctx, "a", "b", func(context.Context) error { return c.well })
+			err := Swap(ctx, t.TempDir(), "a", "b", func(context.Context) error { return c.well })
 			if got := calls(); got != c.calls {
 				t.Errorf("systemctl is called with\n%swant\n%s", got, c.calls)
 			}
@@ -92,7 +123,7 @@ func TestSwapWaitsForTheDaemons(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			calls := systemctl(t, "")
-			err := Swap(t.Context(), c.from, c.to, func(context.Context) error { return c.well })
+			err := Swap(t.Context(), t.TempDir(), c.from, c.to, func(context.Context) error { return c.well })
 			if !errors.Is(err, c.well) || calls() != c.calls {
 				t.Errorf("%v, and systemctl is called with\n%swant\n%s", err, calls(), c.calls)
 			}
