@@ -114,8 +114,7 @@ type MirrorPod struct {
 	Status          corev1.PodStatus `json:"status,omitzero"`
 }
 
-// Sources is the payload of pod.sources. A podsync that ends says that none has delivered, and so does one that begins:
-// between the two, the node may be another agent's.
+// Sources is the payload of pod.sources.
 type Sources struct {
 	// Ready is true once every configured source has delivered its full set of pods.
 	Ready bool `json:"ready"`

@@ -176,7 +176,6 @@ func (b *bed) start(sources ...topic.Source) (stop func()) {
 		if err := <-ended; err != nil {
 			b.t.Errorf("podsync ended with %v", err)
 		}
-		_ = conn.Flush(b.t.Context()) // as the daemon's frame does, if the bus is there
 		conn.Close()
 	})
 	b.t.Cleanup(stop)

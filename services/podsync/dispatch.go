@@ -82,8 +82,6 @@ func (d *dispatcher) run(ctx context.Context, sets <-chan source.Set) error {
 	opCtx, stopOps := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stopOps(nil)
 	d.tasks.ctx, d.tasks.opCtx = ctx, opCtx
-	d.wanted.reportUnknown() // an earlier one may have been killed
-	defer d.wanted.reportUnknown()
 	if err := d.recover(ctx); err != nil {
 		return err
 	}

@@ -1,13 +1,9 @@
 package podsync
 
 import (
-	"context"
-	"slices"
 	"testing"
 	"time"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 
 	"kubelot.dev/bus/topic"
@@ -52,36 +48,6 @@ func TestWhatWasAdmittedCountsAfterARestart(t *testing.T) {
 			b.wantRunning("old")
 			b.wantFailed("u2", "OutOfpods")
 		})
-	})
-}
-
-// While podsync is away the node may be another agent's, with pods that nobody here has heard of. So the word that all
-// sources have delivered ends with the daemon, and one that was killed has it taken back by the next, before that knows
-// anything else.
-func TestWhatIsWantedIsUnknownWithoutPodsync(t *testing.T) {
-	inBubble(t, func(b *bed) {
-		want := func(when string, ready bool, waiting ...topic.Source) {
-			t.Helper()
-			s, _ := get(b, topic.PodSources, "")
-			if s.Ready != ready || !slices.Equal(s.Waiting, waiting) {
-				t.Errorf("%s pod.sources is %+v, want ready %v and waiting for %v", when, s, ready, waiting)
-			}
-		}
-		stop := b.start(fromAPI, fromFile)
-		b.node(110)
-		b.deliver(fromFile)
-		b.deliver(fromAPI, pod("web", "u1"))
-		want("with both sources", true)
-		stop()
-		want("after the end", false, fromAPI, fromFile)
-
-		set(b, topic.PodSources, "", topic.Sources{Ready: true, Pods: []string{"u1"}})
-		b.fake.On("ListPodSandbox", func(context.Context, any) error {
-			return status.Error(codes.Unavailable, "it is away")
-		})
-		b.start(fromAPI, fromFile)
-		b.settle()
-		want("before anything is recovered", false, fromAPI, fromFile)
 	})
 }
 

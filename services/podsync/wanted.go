@@ -13,11 +13,9 @@ import (
 
 // wanted is what the pod sources want, and what was reported of it.
 type wanted struct {
-	// sources are all that are configured.
-	sources []topic.Source
-	merge   *source.Merge
-	pods    []source.Pod
-	report  *events.Reporter
+	merge  *source.Merge
+	pods   []source.Pod
+	report *events.Reporter
 	// problem reports a pod that can't be used to the operator.
 	problem func(source.Problem)
 	// conflicts are those that were reported.
@@ -32,9 +30,7 @@ type wanted struct {
 }
 
 func newWanted(sources []topic.Source, report *events.Reporter, problem func(source.Problem)) wanted {
-	return wanted{
-		sources: sources, merge: source.NewMerge(sources...), report: report, problem: problem, mirrors: map[string]bool{},
-	}
+	return wanted{merge: source.NewMerge(sources...), report: report, problem: problem, mirrors: map[string]bool{}}
 }
 
 // take takes what a source delivers, and reports whether it changes anything.
@@ -85,16 +81,6 @@ func (w *wanted) reportMirrors() {
 		}
 	}
 	w.mirrors = mirrors
-}
-
-// reportUnknown states that no source has delivered. What was said of them is true only while the daemon runs: until
-// the next one does, the node may be another agent's, whose pods would be taken for pods that nobody wants.
-func (w *wanted) reportUnknown() {
-	unknown := topic.Sources{Waiting: w.sources}
-	if w.reported != nil {
-		unknown.Pods = w.reported.Pods
-	}
-	w.report.Sources(unknown)
 }
 
 // reportSources states which pods are wanted, if that has changed. Changes of the API server's pods are gathered, as
