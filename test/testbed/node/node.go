@@ -23,6 +23,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"kubelot.dev/bus"
 	"kubelot.dev/test/testbed/bed"
 	"kubelot.dev/test/testbed/cluster"
 	"kubelot.dev/test/testbed/proc"
@@ -165,6 +166,11 @@ func (n *Node) Launch(ctx context.Context) error {
 	args, err := n.args()
 	if err != nil {
 		return err
+	}
+	if n.opts.Agent == Kubelet { // as its unit does (deploy/systemd/disown.conf)
+		if err := bus.Disown(n.RunDir()); err != nil {
+			return err
+		}
 	}
 	n.process, err = proc.Start(proc.Spec{
 		Name: string(n.opts.Agent), Path: n.cluster.Tools.Path(n.opts.Agent.program()),

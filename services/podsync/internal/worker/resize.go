@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/daemon/podspec"
@@ -45,9 +46,17 @@ func begunBefore(pod *corev1.Pod, status *corev1.PodStatus) *topic.Resize {
 	}
 	for _, s := range slices.Concat(status.InitContainerStatuses, status.ContainerStatuses) {
 		wanted := allocation.Of(pod, s.Name)
-		if _, id, ok := strings.Cut(s.ContainerID, "://"); ok && s.State.Running != nil && s.Resources != nil &&
-			wanted != nil && !allocation.SameResources(wanted, s.Resources) {
-			resize.Before[id] = *s.Resources
+		_, id, ok := strings.Cut(s.ContainerID, "://")
+		if !ok || s.State.Running == nil || s.Resources == nil || wanted == nil {
+			continue
+		}
+		has := s.Resources.DeepCopy()
+		maps.DeleteFunc(has.Limits, func(name corev1.ResourceName, _ resource.Quantity) bool {
+			_, own := wanted.Limits[name]
+			return !own // it is the pod's
+		})
+		if pod.Spec.Resources != nil || !allocation.SameResources(wanted, has) {
+			resize.Before[id] = *has
 		}
 	}
 	return resize

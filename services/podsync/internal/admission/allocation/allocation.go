@@ -67,10 +67,25 @@ func fromStatus(pod *corev1.Pod) allocation {
 		if s.Resources == nil || s.AllocatedResources == nil || !waits && sameAmounts(r.Requests, s.AllocatedResources) {
 			continue
 		}
-		r.Requests, r.Limits = s.AllocatedResources, s.Resources.Limits
+		r.Limits = limits(r, s.AllocatedResources, s.Resources.Limits)
+		r.Requests = s.AllocatedResources
 		a.containers[s.Name] = r
 	}
 	return a
+}
+
+// limits are those that go with the allocated requests. The ones that the container has may be from before these were
+// allocated: a limit that is to be equal to its request follows that, and none is below it.
+func limits(spec corev1.ResourceRequirements, allocated, has corev1.ResourceList) corev1.ResourceList {
+	list := has.DeepCopy()
+	for name, limit := range has {
+		request, ok := allocated[name]
+		if equal := spec.Limits.Name(name, "").Equal(*spec.Requests.Name(name, "")); ok &&
+			(equal || limit.Cmp(request) < 0) {
+			list[name] = request
+		}
+	}
+	return list
 }
 
 // Same reports whether both forms of a pod have the same CPU and memory, all in all and in each container.

@@ -38,6 +38,14 @@ func TestKeep(t *testing.T) {
 	}
 	asked := waiting.DeepCopy()
 	asked.Status.Conditions = nil
+	fixed := pod("3", "3") // 1 was allocated, and the container still had 2 of before
+	fixed.Status.ContainerStatuses = []corev1.ContainerStatus{{
+		Name: "app", AllocatedResources: list("1"),
+		Resources: &corev1.ResourceRequirements{Requests: list("2"), Limits: list("2")},
+	}}
+	if kept, resize := Keep(fixed, nil); !resize || kept.Spec.Containers[0].Resources.Limits.Cpu().Value() != 1 {
+		t.Errorf("it keeps %v, %v; want a limit as the request", kept.Spec.Containers[0].Resources, resize)
+	}
 	done := pod("1", "2")
 	done.Status.ContainerStatuses = []corev1.ContainerStatus{{
 		Name: "app", AllocatedResources: list("1"), // the runtime has rounded the limit
