@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 )
 
-// Disowned is a directory in the bus's store. It says that another agent has had the node since the store was written. The bus then
-// begins a new one: what the old one says of pods is from before, and daemons would act on it.
+// Disowned is a directory in the bus's store. It says that another agent has had the node since the store was written.
+// The bus then begins a new one: what the old one says of pods is from before, and daemons would act on it.
 const Disowned = "disowned"
 
 // Disown marks the store of a bus below the run directory, such as /run/kubelot, as from before another agent's time.

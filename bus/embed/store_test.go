@@ -222,8 +222,8 @@ func TestLargeMessages(t *testing.T) {
 	}
 }
 
-// A store that another version has made, or from before another agent's time, is replaced, and that is said once. One of v0.1.0, which noted no format, is
-// kept.
+// A store that another version has made, or from before another agent's time, is replaced, and that is said once. One
+// of v0.1.0, which noted no format, is kept.
 func TestStoreOfAnotherFormat(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(t *testing.T, store string)

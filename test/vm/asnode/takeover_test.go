@@ -99,6 +99,16 @@ func TestTakeover(t *testing.T) {
 	if left := in(t, "ls -A /etc/systemd/system/kubelot-.service.d 2>/dev/null || true"); left != "" {
 		t.Errorf("the takeover has left %s", left)
 	}
+
+	// The kubelet has marked what the crew's bus knew, and a crew that comes again doesn't go by it.
+	in(t, "test -d /run/kubelot/bus/disowned")
+	t.Log(in(t, "kubelot takeover --patience=20m"))
+	if said := in(t, "journalctl -o cat -u kubelot-bus"); !strings.Contains(said, "another agent has had the node") {
+		t.Errorf("the bus says:\n%s", said)
+	}
+	answers(t, ns, "stays")
+	same("the second takeover")
+	t.Log(in(t, "kubelot handback"))
 	resetNode(t)
 }
 
