@@ -94,6 +94,7 @@ func TestTakeover(t *testing.T) {
 	said := in(t, "journalctl -o cat -u kubelet --since '10 min ago' | grep 'Node became not ready' || true")
 	if turned = said != ""; turned {
 		t.Logf("the kubelet says that its node isn't Ready: %s", said)
+		awaitReady(t)
 	}
 	same("the way back")
 	if left := in(t, "ls -A /etc/systemd/system/kubelot-.service.d 2>/dev/null || true"); left != "" {
