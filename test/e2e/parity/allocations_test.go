@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -73,6 +74,8 @@ type allotments struct {
 	plugin *kit.DevicePlugin
 	// was is what the pods have.
 	was map[string]allotment
+	// begun is when the agent was started.
+	begun time.Time
 }
 
 // of is what the pod has now.
@@ -134,8 +137,11 @@ func (a *allotments) end(name string) {
 // have to come back first. A container that was started again would have another ID for good.
 func (a *allotments) handTo(agent node.Agent) {
 	a.t.Helper()
+	// The sample plugin begins anew ten seconds after it has seen an agent's socket. It fails if there is another by then.
+	time.Sleep(time.Until(a.begun.Add(15 * time.Second)))
 	a.bed.Node.Stop()
 	registered := a.plugin.Registrations()
+	a.begun = time.Now()
 	if err := a.bed.StartNode(a.t.Context(), agent); err != nil {
 		a.t.Fatal(err)
 	}
