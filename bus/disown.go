@@ -16,7 +16,7 @@ const Disowned = "disowned"
 // A bus that runs goes on with it, and so does one whose store isn't there yet. kubelet.service does the same at its
 // start (deploy/systemd/disown.conf).
 func Disown(runDir string) error {
-	// The store is another user's, so it isn't a file: that might be written through a link of his.
+	// It isn't a file, since the directory is another user's: a file might be written through a link there.
 	err := os.Mkdir(filepath.Join(runDir, "bus", Disowned), 0o700)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("mark the bus's store as from before another agent: %w", err)

@@ -19,9 +19,9 @@ const (
 	formatFile  = "format"
 )
 
-// sameFormat is an error unless the store is new or of this format, and of this agent's time. A new one gets the
-// format's number.
-func sameFormat(store string) error {
+// canGoOn is an error unless the store is new or of this format, and of this agent's time. A new one gets the format's
+// number.
+func canGoOn(store string) error {
 	if _, err := os.Lstat(filepath.Join(store, bus.Disowned)); err == nil {
 		return fmt.Errorf("%w: another agent has had the node since it was written", errOtherStore)
 	}

@@ -166,7 +166,7 @@ func (s *Server) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := sameFormat(s.options.StoreDir); err != nil {
+	if err := canGoOn(s.options.StoreDir); err != nil {
 		return err
 	}
 	log := newNatsLog(s.options.Log)

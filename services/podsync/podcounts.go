@@ -4,6 +4,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/services/podsync/internal/admission/allocation"
 	"kubelot.dev/services/podsync/internal/admission/features"
 	"kubelot.dev/services/podsync/internal/source"
 	"kubelot.dev/services/podsync/internal/worker/metrics"
@@ -69,10 +70,8 @@ func (w workers) counts(wanted []source.Pod, mirrored bool) metrics.PodCounts {
 		if e.pending != nil {
 			c.PendingResizes[e.pending.Reason]++
 		}
-		for _, condition := range e.pod.Status.Conditions {
-			if condition.Type == corev1.PodResizeInProgress && condition.Status == corev1.ConditionTrue {
-				c.Resizing++
-			}
+		if allocation.Stated(&e.pod.Status, corev1.PodResizeInProgress) != nil {
+			c.Resizing++
 		}
 		c.Working[e.work()]++
 	}

@@ -33,17 +33,16 @@ func systemctl(t *testing.T, script string) (calls func() string) {
 	}
 }
 
-// Whatever goes wrong, and whenever somebody presses Ctrl-C, an agent runs in the end.
 // What a crew's bus knew before is of no use after another agent's time.
-func TestSwapBeginsACrewAnew(t *testing.T) {
+func TestSwapDisownsTheStore(t *testing.T) {
 	for name, c := range map[string]struct {
 		from, to string
 		well     error
-		anew     bool
+		marked   bool
 	}{
-		"to the crew":                      {from: "kubelet.service", to: Crew, anew: true},
+		"to the crew":                      {from: "kubelet.service", to: Crew, marked: true},
 		"to the kubelet":                   {from: Crew, to: "kubelet.service"},
-		"to the kubelet, which isn't well": {from: Crew, to: "kubelet.service", well: errors.New("ill"), anew: true},
+		"to the kubelet, which isn't well": {from: Crew, to: "kubelet.service", well: errors.New("ill"), marked: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			systemctl(t, "")
@@ -56,13 +55,14 @@ func TestSwapBeginsACrewAnew(t *testing.T) {
 			}); !errors.Is(err, c.well) {
 				t.Fatal(err)
 			}
-			if _, err := os.Lstat(filepath.Join(runDir, "bus", bus.Disowned)); (err == nil) != c.anew {
-				t.Errorf("the bus's store is marked: %v, want that it is: %v", err, c.anew)
+			if _, err := os.Lstat(filepath.Join(runDir, "bus", bus.Disowned)); (err == nil) != c.marked {
+				t.Errorf("the bus's store is marked: %v, want that it is: %v", err, c.marked)
 			}
 		})
 	}
 }
 
+// Whatever goes wrong, and whenever somebody presses Ctrl-C, an agent runs in the end.
 func TestSwap(t *testing.T) {
 	const (
 		change = "disable --now a\nenable --now b\n"

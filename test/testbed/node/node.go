@@ -21,6 +21,7 @@ import (
 	"text/template"
 	"time"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 
 	"kubelot.dev/bus"
@@ -285,9 +286,6 @@ func (n *Node) Remove() error {
 	return n.cluster.Bed.Discard("kubelet", "podlogs", "manifests", "kubelet-pki", "run")
 }
 
-// tmpfs is TMPFS_MAGIC of statfs(2).
-const tmpfs = 0x01021994
-
 // mountTmpfs mounts a tmpfs on the directory. One that is there stays, with what an earlier agent has left in it, as
 // /run of a real node does.
 func mountTmpfs(dir string) error {
@@ -298,7 +296,7 @@ func mountTmpfs(dir string) error {
 	if err := syscall.Statfs(dir, &there); err != nil {
 		return fmt.Errorf("read what is mounted on %s: %w", dir, err)
 	}
-	if there.Type == tmpfs {
+	if there.Type == unix.TMPFS_MAGIC {
 		return nil
 	}
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "mode=0755"); err != nil {

@@ -24,26 +24,21 @@ type Pending struct {
 // PendingBefore is what an earlier run has answered to a resize that still waits, as the pod's status says; nil if it
 // has not.
 func PendingBefore(s *corev1.PodStatus, waits bool) *Pending {
-	for _, c := range s.Conditions {
-		if waits && c.Type == corev1.PodResizePending && c.Status == corev1.ConditionTrue {
-			return &Pending{Reason: c.Reason, Message: c.Message, Generation: c.ObservedGeneration}
-		}
+	c := allocation.Stated(s, corev1.PodResizePending)
+	if !waits || c == nil {
+		return nil
 	}
-	return nil
+	return &Pending{Reason: c.Reason, Message: c.Message, Generation: c.ObservedGeneration}
 }
 
 // begunBefore is a resize that was allocated to the pod and isn't done yet, as its status says; nil if there is none.
 // So it may be when the node is taken over from a kubelet, or the bus has lost its state.
 func begunBefore(pod *corev1.Pod, status *corev1.PodStatus) *topic.Resize {
-	begun := slices.IndexFunc(status.Conditions, func(c corev1.PodCondition) bool {
-		return c.Type == corev1.PodResizeInProgress && c.Status == corev1.ConditionTrue
-	})
-	if begun < 0 {
+	begun := allocation.Stated(status, corev1.PodResizeInProgress)
+	if begun == nil {
 		return nil
 	}
-	resize := &topic.Resize{
-		Generation: status.Conditions[begun].ObservedGeneration, Before: map[string]corev1.ResourceRequirements{},
-	}
+	resize := &topic.Resize{Generation: begun.ObservedGeneration, Before: map[string]corev1.ResourceRequirements{}}
 	for _, s := range slices.Concat(status.InitContainerStatuses, status.ContainerStatuses) {
 		wanted := allocation.Of(pod, s.Name)
 		_, id, ok := strings.Cut(s.ContainerID, "://")

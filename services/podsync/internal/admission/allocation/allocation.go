@@ -58,10 +58,7 @@ func fromSpec(pod *corev1.Pod) allocation {
 // alone.
 func fromStatus(pod *corev1.Pod) allocation {
 	a := allocation{containers: map[string]corev1.ResourceRequirements{}}
-	waits := slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
-		return c.Type == corev1.PodResizePending && c.Status == corev1.ConditionTrue
-	})
-	spec := fromSpec(pod)
+	spec, waits := fromSpec(pod), Stated(&pod.Status, corev1.PodResizePending) != nil
 	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
 		r := spec.containers[s.Name] // with the claims, which stay
 		if s.Resources == nil || s.AllocatedResources == nil || !waits && sameAmounts(r.Requests, s.AllocatedResources) {
@@ -72,6 +69,16 @@ func fromStatus(pod *corev1.Pod) allocation {
 		a.containers[s.Name] = r
 	}
 	return a
+}
+
+// Stated is the condition of a resize that the status says is true; nil for none.
+func Stated(s *corev1.PodStatus, kind corev1.PodConditionType) *corev1.PodCondition {
+	for i := range s.Conditions {
+		if c := &s.Conditions[i]; c.Type == kind && c.Status == corev1.ConditionTrue {
+			return c
+		}
+	}
+	return nil
 }
 
 // limits are those that go with the allocated requests. The ones that the container has may be from before these were
